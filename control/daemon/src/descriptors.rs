@@ -9,12 +9,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Descriptors of the daemon itself: the API, signals, workers.
 const OWN: u64 = 64;
-/// Descriptors of a guest, without its rings: 8 of the session, 509 memory regions, 32 regions of
+/// Descriptors of a guest, without its rings: 11 of the session, 509 memory regions, 32 regions of
 /// the next memory table, an inflight region and a dirty log, and 32 files of the message being
 /// read.
-const GUEST: u64 = 8 + 509 + 32 + 2 + 32;
-/// Descriptors of one ring of a guest that are its own: kick, call and error.
-const RING: u64 = 3;
+const GUEST: u64 = 11 + 509 + 32 + 2 + 32;
+/// Descriptors of one ring of a guest that are its own: kick, call and error, and copies of the last
+/// two while the session is handed over.
+const RING: u64 = 5;
 /// Descriptors of a queue of another port: its device and its watcher.
 const QUEUE: u64 = 4;
 /// Descriptors of a packet ring that are kept for the next process: a copy of its socket, and its
@@ -134,12 +135,12 @@ mod tests {
         assert_eq!(shortage(&guests(1, 1), 1024), None);
         let problem = shortage(&guests(2, 1), 1024).unwrap();
         assert!(problem.seen.contains("1024"), "{problem}");
-        assert!(problem.wanted.starts_with("1252 "), "{problem}");
+        assert!(problem.wanted.starts_with("1270 "), "{problem}");
         let uplink = Config::from_toml("t", "[[port]]\nname='u'\npacket='e'\nqueues=2").unwrap();
         assert!(shortage(&uplink, OWN + 12).is_some() && shortage(&uplink, OWN + 13).is_none());
         let uplink = Config::from_toml("t", "[[port]]\nname='u'\nxdp='e'").unwrap();
         assert!(shortage(&uplink, OWN + 260).is_some() && shortage(&uplink, OWN + 261).is_none());
-        assert!(problem.remedy.contains("LimitNOFILE=1252"), "{problem}");
+        assert!(problem.remedy.contains("LimitNOFILE=1270"), "{problem}");
     }
 
     #[test]
@@ -159,7 +160,7 @@ mod tests {
         let limit = unit.lines().find_map(|line| line.strip_prefix("LimitNOFILE="));
         let limit = limit.and_then(|limit| limit.parse().ok()).unwrap();
         let is_enough = |count, pairs| shortage(&guests(count, pairs), limit).is_none();
-        assert!(is_enough(1024, 62) && !is_enough(1024, 63));
-        assert!(is_enough(1013, 64) && !is_enough(1014, 64));
+        assert!(is_enough(1024, 39) && !is_enough(1024, 40));
+        assert!(is_enough(809, 64) && !is_enough(810, 64));
     }
 }

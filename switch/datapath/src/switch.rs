@@ -254,6 +254,7 @@ impl Switch {
             steering: Steering::new(egress.len()),
             egress: egress.into(),
             events: self.events.clone(),
+            macs: self.macs.clone(),
         };
         (shared, ingress)
     }
@@ -464,8 +465,7 @@ impl Switch {
     ///
     /// Fails if there is no such port.
     pub fn set_state(&mut self, known: &PortInfo, state: PortState) -> Result<(), SwitchError> {
-        let shared = &self.entry(known.id)?.port.shared;
-        shared.decide_state(state, Some(known.state_changes));
+        self.entry(known.id)?.port.decide_state(state, Some(known.state_changes));
         Ok(())
     }
 

@@ -330,10 +330,11 @@ impl RingSlot {
 
     /// Makes [`RingSlot::ready_fd`] readable, as a kick does.
     pub(crate) fn look_again(&self) {
-        self.is_nudged.store(true, Ordering::Release);
         if let Some(kicks) = &self.kicks {
             kicks.nudge();
         }
+        // In this order: a worker that forgets in between has to come back.
+        self.is_nudged.store(true, Ordering::Release);
     }
 
     /// Waits until no worker has the ring, and removes it. Returns it; `None` if no ring was
@@ -396,6 +397,13 @@ mod tests {
         RingSlot::with_kicks(nudge().unwrap()).unwrap()
     }
 
+    fn is_ready(slot: &RingSlot) -> bool {
+        let fd = slot.ready_fd().unwrap();
+        let mut polled = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut polled, Some(&now)).unwrap() == 1
+    }
+
     impl RingSlot {
         /// Whether a thread holds the slot's lock.
         pub(crate) fn is_locked(&self) -> bool {
@@ -434,12 +442,7 @@ mod tests {
     #[test]
     fn a_slot_is_ready_when_its_ring_starts_and_quiet_without_one() {
         let slot = slot();
-        let is_ready = || {
-            let fd = slot.ready_fd().unwrap();
-            let mut polled = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
-            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-            rustix::event::poll(&mut polled, Some(&now)).unwrap() == 1
-        };
+        let is_ready = || is_ready(&slot);
         for _ in 0..2 {
             slot.forget_kicks();
             assert!(!is_ready() && slot.borrow().is_none() && slot.with(|_| ()).is_none());
@@ -452,6 +455,20 @@ mod tests {
             assert!(!is_ready());
             slot.look_again();
             assert!(is_ready());
+        }
+    }
+
+    /// A worker that forgot between the two steps of a nudge was woken without end.
+    #[test]
+    fn a_slot_without_a_ring_is_quiet_after_nudges_beside_its_worker() {
+        let slot = slot();
+        for _ in 0..2_000 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| (0..4).for_each(|_| slot.look_again()));
+                (0..4).for_each(|_| slot.forget_kicks());
+            });
+            slot.forget_kicks();
+            assert!(!is_ready(&slot), "nothing is left to forget");
         }
     }
 

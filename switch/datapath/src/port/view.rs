@@ -5,7 +5,7 @@ use crate::counters::{DropReason, PortCell};
 use crate::port::bucket::Storm;
 use crate::port::filter_table::Filter;
 use crate::port::followed::Followed;
-use crate::port::macs::Seen;
+use crate::port::macs::{MacTable, Seen};
 use crate::port::pacer::Pacer;
 use crate::port::policy::Policy;
 use crate::port::rate::Rate;
@@ -126,6 +126,7 @@ pub(crate) struct PortShared {
     /// at their steady rate.
     pub(crate) answered_until: AtomicU64,
     pub(crate) events: Arc<Events>,
+    pub(crate) macs: Arc<MacTable>,
 }
 
 /// A port as one view sees it.
@@ -154,6 +155,21 @@ pub(crate) struct Port {
 }
 
 impl Port {
+    /// Notes that the port's device works.
+    #[cold]
+    pub(crate) fn come_up(&self) {
+        self.decide_state(PortState::Up, None);
+    }
+
+    /// Notes a state, unless the state has changed since the one that the decision was made on,
+    /// which had changed so often. Frames to the port's address may go elsewhere from now on, or
+    /// come to it.
+    pub(crate) fn decide_state(&self, state: PortState, decided_on: Option<u64>) {
+        if self.shared.decide_state(state, decided_on) {
+            self.settings.mac.into_iter().for_each(|mac| self.shared.macs.has_moved(mac));
+        }
+    }
+
     /// Returns the counters of this worker at this port.
     #[inline]
     pub(crate) fn cell(&self, worker: usize) -> Option<&PortCell> {
@@ -287,13 +303,14 @@ impl PortShared {
         self.decide_state(state, None);
     }
 
-    /// Notes a state like [`PortShared::set_state`], unless the state has changed since the one
-    /// that the decision was made on, which had changed so often.
-    pub(crate) fn decide_state(&self, state: PortState, decided_on: Option<u64>) {
-        if self.state.set(state.clone(), decided_on) {
+    /// See [`Port::decide_state`]. Returns whether the state is another.
+    fn decide_state(&self, state: PortState, decided_on: Option<u64>) -> bool {
+        let is_other = self.state.set(state.clone(), decided_on);
+        if is_other {
             self.hook.iter().for_each(|hook| hook.withdraw());
             self.events.push(HealthEvent::PortState { port: self.id, state });
         }
+        is_other
     }
 
     /// Returns the hash tables that the settings need. The tables of a key that stays are taken

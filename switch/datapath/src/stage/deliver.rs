@@ -12,7 +12,7 @@ use crate::stage::coalesce::Coalescer;
 use crate::stage::fit::{Fitted, Fitter, are_taken};
 use crate::stage::held::HeldSignals;
 use crate::stage::too_big::Answer;
-use crate::status::{HealthEvent, PortState};
+use crate::status::HealthEvent;
 use crate::turn::outbox::{Cause, Run};
 use crate::turn::slow::{Part, SlowPorts};
 use crate::turn::work::{self, Meter};
@@ -195,7 +195,7 @@ impl Deliverer {
         match result {
             Ok(()) => {
                 if !shared.state.is_up() && self.drops.is_empty() && !outgoing.is_empty() {
-                    shared.set_state(PortState::Up);
+                    exit.to.come_up();
                 }
             }
             Err(fault) => {

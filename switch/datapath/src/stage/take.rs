@@ -1,7 +1,6 @@
 //! Take: how much a turn may take from its queue, and what the outcome says about the port.
 
 use crate::port::view::Port;
-use crate::status::PortState;
 use crate::turn::pressure::PAUSE;
 use crate::turn::queue::OwnedQueue;
 use crate::turn::slow::{self, Part, SlowPorts};
@@ -119,7 +118,7 @@ impl OwnedQueue {
     #[inline]
     fn note_taken(&mut self, port: &Port, now: Nanos) {
         if !port.shared.state.is_up() {
-            port.shared.set_state(PortState::Up);
+            port.come_up();
         }
         if now >= self.next_count {
             self.next_count = now + LOST_PERIOD;

@@ -22,6 +22,17 @@ pub(crate) struct QueueLoad {
     pub(crate) waits: WaitCells,
 }
 
+/// Whether a queue's descriptor is among those that a worker sleeps over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Watch {
+    /// It is not.
+    None,
+    /// It is, and wakes the worker.
+    On,
+    /// It is, and does not wake the worker.
+    Muted,
+}
+
 /// An ingress queue with its place in the switch.
 pub(crate) struct OwnedQueue {
     pub(crate) port: PortId,
@@ -39,7 +50,7 @@ pub(crate) struct OwnedQueue {
     /// Limits its bursts.
     pub(crate) cost: CostEstimate,
     /// Whether its descriptor wakes the worker.
-    pub(crate) watched: bool,
+    pub(crate) watch: Watch,
     /// The balance of its account while it is on its way to another worker, else one quantum.
     pub(crate) balance: i64,
     /// When a worker last gave it away.
@@ -62,7 +73,7 @@ impl OwnedQueue {
             next_count: Nanos::default(),
             pressure: Pressure::default(),
             cost: CostEstimate::default(),
-            watched: false,
+            watch: Watch::None,
             balance: QUANTUM,
             given_at: None,
         }

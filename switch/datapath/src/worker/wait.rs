@@ -5,7 +5,7 @@
 //! guest memory do (see [`ports::Ingress::arm`]).
 
 use crate::options::Wait;
-use crate::turn::queue::OwnedQueue;
+use crate::turn::queue::{OwnedQueue, Watch};
 use ports::Nanos;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::io;
@@ -118,17 +118,36 @@ impl Waiter {
 
     /// Makes frames of this queue wake the worker.
     pub(crate) fn watch(&self, queue: &mut OwnedQueue) {
-        if !queue.watched
-            && let Some(fd) = queue.ingress.ready_fd()
-        {
-            let (data, flags) = (epoll::EventData::new_u64(1), epoll::EventFlags::IN);
-            queue.watched = epoll::add(&self.epoll, fd, data, flags).is_ok();
+        let Some(fd) = queue.ingress.ready_fd() else { return };
+        let (data, flags) = (epoll::EventData::new_u64(1), epoll::EventFlags::IN);
+        let done = match queue.watch {
+            Watch::On => return,
+            Watch::None => epoll::add(&self.epoll, fd, data, flags),
+            Watch::Muted => epoll::modify(&self.epoll, fd, data, flags),
+        };
+        if done.is_ok() {
+            queue.watch = Watch::On;
         }
     }
 
-    /// Stops frames of this queue from waking the worker.
+    /// Stops frames of this queue from waking the worker, for a rest. Its descriptor stays among the
+    /// others: a front end chooses the file behind it, and can make the kernel take long to add
+    /// that.
+    fn mute(&self, queue: &mut OwnedQueue) {
+        if queue.watch == Watch::On
+            && let Some(fd) = queue.ingress.ready_fd()
+        {
+            // A fault of the device wakes the worker once.
+            let (data, flags) = (epoll::EventData::new_u64(1), epoll::EventFlags::ONESHOT);
+            if epoll::modify(&self.epoll, fd, data, flags).is_ok() {
+                queue.watch = Watch::Muted;
+            }
+        }
+    }
+
+    /// Removes this queue from those that the worker sleeps over.
     pub(crate) fn forget(&self, queue: &mut OwnedQueue) {
-        if std::mem::take(&mut queue.watched)
+        if std::mem::replace(&mut queue.watch, Watch::None) != Watch::None
             && let Some(fd) = queue.ingress.ready_fd()
         {
             let _ = epoll::delete(&self.epoll, fd);
@@ -186,7 +205,7 @@ impl Waiter {
         // The descriptor of a device that failed, or of a queue that waits for room, is readable
         // all the time.
         for queue in queues {
-            if queue.resting_until.is_none() { self.watch(queue) } else { self.forget(queue) }
+            if queue.resting_until.is_none() { self.watch(queue) } else { self.mute(queue) }
         }
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
@@ -204,6 +223,7 @@ mod tests {
     use super::*;
     use crate::settings::PortId;
     use ports::memory;
+    use std::os::fd::AsRawFd;
     use wire::vnet::VnetHeader;
 
     /// `times` bursts of `frames` frames, each followed by a gap.
@@ -269,5 +289,31 @@ mod tests {
         assert!(!waiter.idle(&mut queues, (now, None), || false), "a frame is pending");
         queues[0].resting_until = Some(now + Nanos(20_000));
         assert!(!waiter.idle(&mut queues, (now, None), || true), "a command is pending");
+    }
+
+    /// Each rest removed and added the descriptor, which took as long as the file's other watchers
+    /// made it.
+    #[test]
+    fn a_rest_leaves_the_descriptor_where_it_is() {
+        let (device, _peer) = memory::open(4, ports::Offloads::empty(), 1500).unwrap();
+        let queue = |ingress| OwnedQueue::new(PortId(0), 0, ingress, Arc::default());
+        let mut queues: Vec<_> = device.ingress.into_iter().map(queue).collect();
+        let mut waiter = Waiter::new(Wait::Never, Instant::now()).unwrap();
+        let info = format!("/proc/self/fdinfo/{}", waiter.epoll.as_fd().as_raw_fd());
+        let watched = || std::fs::read_to_string(&info).unwrap().matches("tfd:").count();
+        let soon = |waiter: &Waiter| Some(waiter.now() + Nanos(20_000));
+        waiter.watch(&mut queues[0]);
+        for _ in 0..3 {
+            let (now, end) = (waiter.now(), soon(&waiter));
+            queues[0].resting_until = end;
+            assert!(waiter.idle(&mut queues, (now, None), || false));
+            assert_eq!((queues[0].watch, watched()), (Watch::Muted, 2));
+            queues[0].resting_until = None;
+            let (now, end) = (waiter.now(), soon(&waiter));
+            assert!(waiter.idle(&mut queues, (now, end), || false));
+            assert_eq!((queues[0].watch, watched()), (Watch::On, 2));
+        }
+        waiter.forget(&mut queues[0]);
+        assert_eq!(watched(), 1);
     }
 }

@@ -51,13 +51,52 @@ thread_local! {
 
 #[test]
 fn fuzz_kernel_path() {
+    at_a_site(|| {
+        let start = Instant::now();
+        // Within the test, whose name the target has.
+        bolero::check!().with_shrink_time(shrink_time()).with_type::<Case>().for_each(try_out);
+        report(start);
+    });
+}
+
+/// The kernel carried on to the uplink what had become a guest's.
+#[test]
+fn a_flow_ends_when_the_port_comes_up_that_has_its_address() {
+    let step = |kind, place, edit, values| Step { kind, place, edit, values };
+    let [change, wander, talk] = [206, 200, 0];
+    let told = step(change, 2, 25, [0, 0]);
+    let heard = step(talk, 1, 255, [0, 0]);
+    let case = |comes_up| Case {
+        conversations: [(1, 2), (132, 3), (1, 3), (1, 3)].map(Conversation::tcp),
+        steps: vec![
+            // Station 1 is known, so that no frame to it is flooded.
+            step(talk, 2, 255, [0, 0]),
+            // Port 2 has the address of its station, and goes down.
+            step(change, 2, 5, [2, 0]),
+            step(change, 2, 24, [0, 0]),
+            // The station is at the uplink, and is called from port 1.
+            step(wander, 0x10, 0, [0, 0]),
+            step(talk, 0, 80, [0, 0]),
+            step(talk, 0, 255, [0, 0]),
+            comes_up,
+            step(talk, 0, 255, [0, 0]),
+        ],
+    };
+    for comes_up in [told, heard] {
+        at_a_site(|| {
+            try_out(&case(comes_up));
+            let tried = SITE.with_borrow(|site| site.as_ref().expect("made before").tried);
+            assert_eq!(tried.carried, 1, "the frame before port 2 came up: {tried:?}");
+        });
+    }
+}
+
+/// Calls `work` in a namespace with a site, where that is possible.
+fn at_a_site(work: impl FnOnce() + Send) {
     let tested = ports::namespace::fresh(|| match Site::make() {
         Ok(site) => {
             SITE.set(Some(site));
-            let start = Instant::now();
-            // Within the test, whose name the target has.
-            bolero::check!().with_shrink_time(shrink_time()).with_type::<Case>().for_each(try_out);
-            report(start);
+            work();
         }
         Err(error) => eprintln!("skipped: needs CAP_BPF and CAP_NET_ADMIN: {error}"),
     });

@@ -109,7 +109,12 @@ impl Crossing {
 
     /// Has the ferry carry what it has, and stop. Returns `None` if it does not say where.
     fn stop(&self) -> Option<Stopped> {
-        self.ferry.ask(&Order::Stop(self.place)).ok().map(Stopped::of)
+        let told = self.ferry.ask(&Order::Stop(self.place));
+        if told.is_err() {
+            // Nothing is a reason to refuse: the rest of what it says is believed no longer.
+            self.ferry.abandon();
+        }
+        told.ok().map(Stopped::of)
     }
 
     /// Stops a ring by which the guest receives, and leaves its relay to the worker until the
@@ -129,7 +134,10 @@ impl Crossing {
         } else {
             let stopped = self.stop();
             let began = Instant::now();
-            while !self.relay.is_drained() && began.elapsed() < DRAIN && !self.ferry.has_failed() {
+            // No worker takes from a ring that is disabled.
+            let is_taken = slot.with(|running| running.queue.is_enabled()).unwrap_or_default();
+            let waits = || began.elapsed() < DRAIN && !self.ferry.has_failed();
+            while is_taken && !self.relay.is_drained() && waits() {
                 thread::sleep(Duration::from_micros(100));
             }
             slot.stop();

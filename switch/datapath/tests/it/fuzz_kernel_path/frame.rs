@@ -40,6 +40,11 @@ impl Station {
 }
 
 impl Conversation {
+    /// Returns a TCP connection over IPv4 between two stations, by number.
+    pub(super) fn tcp(ends: (u8, u8)) -> Conversation {
+        Conversation { ends: ends.into(), kind: 0x42 }
+    }
+
     /// Returns both stations, the sender first.
     pub(super) fn ends(self, is_answer: bool, ports: u8) -> [Station; 2] {
         let [first, second] = self.ends;
