@@ -68,6 +68,9 @@ pub const HOOKS: usize = 1 << 14;
 /// kernel takes from the judge to the slot of the ring, which no task can interrupt.
 const QUIET: Duration = Duration::from_micros(20);
 
+/// How long a train that is too big is remembered.
+const BIG: Duration = Duration::from_secs(10);
+
 /// Most flows of a hook that are pending.
 const PENDING: usize = 256;
 
@@ -140,8 +143,12 @@ pub struct Hook {
     pending_count: AtomicUsize,
     /// Whether pending flows are possible: with one ring.
     may_wait: bool,
+    /// Whether it is a station and no uplink.
+    is_station: bool,
     /// When all decisions about the port ended last.
     changed: Changed,
+    /// Until when trains [count](Hook::note_big_train) as too big, by the kernel's clock; 0 for never.
+    big_until: AtomicU64,
     /// The carrier's link; `None` in a [`trial`].
     link: Option<OwnedFd>,
 }
@@ -248,7 +255,9 @@ impl KernelPath {
             pending: Mutex::default(),
             pending_count: AtomicUsize::new(0),
             may_wait: sockets.len() == 1,
+            is_station,
             changed: Changed::default(),
+            big_until: AtomicU64::new(0),
             link: Some(link),
         };
         sockets
@@ -451,6 +460,22 @@ impl Hook {
         self.shared.generation(self.number).store(pair(next, 0), Ordering::Release);
     }
 
+    /// Notes that a train came from the port that is longer than any the programs carry: for a while
+    /// its flows are the switch's, or their shorter trains would overtake.
+    pub fn note_big_train(&self) {
+        let was_noted = self.makes_big_trains();
+        self.big_until.store(now() + nanos(BIG), Ordering::Relaxed);
+        if !was_noted {
+            self.withdraw();
+        }
+    }
+
+    /// Returns whether such a train came lately.
+    pub fn makes_big_trains(&self) -> bool {
+        let until = self.big_until.load(Ordering::Relaxed);
+        until > 0 && now() < until
+    }
+
     /// Has a flow of this port carried to another. Returns whether the flow is now in the table. It
     /// is not if the table is busy, or full for this port, or if since [`Offer::moment`] decisions
     /// about one of the ports have ended or one of the stations has moved: a later frame is offered
@@ -472,7 +497,9 @@ impl Hook {
         }
         let since = now();
         let ends = Ends { from: self.number, to: to.number };
-        let entry = Entry::new(key.at(self.interface), ends, generations, vlan, since);
+        // A flood from behind an uplink leaves room for the flows of others that it has.
+        let payer = if self.is_station { self.number } else { to.number };
+        let entry = Entry::new(key.at(self.interface), ends, payer, generations, vlan, since);
         let Some(place) = table.insert(entry) else { return false };
         let shared = &self.shared;
         let store = |offset, value| shared.word(place, offset).store(value, Ordering::Relaxed);

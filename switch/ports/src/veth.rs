@@ -11,7 +11,9 @@
 //!
 //! The host's stack takes no part: the kernel gives the host's end no address, and a filter drops
 //! what arrives there once packet sockets have it. Otherwise the host would answer ARP for its own
-//! addresses, and a container would reach it past the switch.
+//! addresses, and a container would reach it past the switch. A container that may configure its
+//! end can mark frames so that they pass both sockets and filter (an `ifb` device does): the stack
+//! does without IPv6 there, believes no IPv4 source and answers no ARP.
 
 mod kernel;
 
@@ -20,6 +22,7 @@ use crate::link::{Link, LinkError};
 use kernel::{Kernel, NewPair, Seen};
 use rustix::fs::fstat;
 use rustix::io::Errno;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -131,6 +134,12 @@ pub fn open(options: &VethOptions) -> Result<Pair, VethError> {
             options.host.name
         ));
     }
+    if let Err(error) = kernel.believe_no_source(index) {
+        degraded.push(by_ifb(&options.host.name, "IPv4", &error.into()));
+    }
+    if let Err(error) = without_ipv6(&options.host.name) {
+        degraded.push(by_ifb(&options.host.name, "IPv6", &error));
+    }
     let pair = Pair { host, inside, degraded };
     if let Some(mtu) = options.mtu {
         set_mtu(&pair.host, &pair.inside, mtu.into())?;
@@ -199,7 +208,27 @@ pub fn set_mtu(host: &Link, inside: &Link, mtu: u32) -> Result<(), LinkError> {
         doing: "keep it without address",
         source: error.into(),
     })?;
+    // At worst as where the kernel does not permit it when the pair is opened, which is said then.
+    let _ = without_ipv6(host.name());
     host.set_up(is_up)
+}
+
+/// Has the stack drop IPv6 packets that arrive at a link of this namespace.
+fn without_ipv6(name: &str) -> io::Result<()> {
+    let setting = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
+    match fs::write(&setting, "1") {
+        // The kernel has no IPv6, or the link's MTU is too small for it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(_) if fs::read_to_string(&setting).is_ok_and(|found| found.trim() == "1") => Ok(()),
+        done => done,
+    }
+}
+
+/// Returns what it means that a link's stack could not be kept out.
+fn by_ifb(name: &str, protocol: &str, error: &io::Error) -> String {
+    format!(
+        "{name}: a container with CAP_NET_ADMIN can send to the host's own {protocol} stack, past the switch, as the kernel          refuses the setting that prevents it ({error}): `sysctl -w net.ipv6.conf.{name}.disable_ipv6=1          net.ipv4.conf.{name}.rp_filter=1 net.ipv4.conf.{name}.arp_ignore=8`"
+    )
 }
 
 /// Returns the kernel's number of the host's end.

@@ -35,6 +35,8 @@ pub(super) fn allow(
     for directory in &allowed.sockets {
         rules = rule(rules, directory, sockets)?;
     }
+    // A veth port does without the host's IPv6 stack.
+    rules = rule(rules, Path::new("/proc/sys/net/ipv6/conf"), AccessFs::WriteFile.into())?;
     for port in &allowed.tcp {
         rules = rules.add_rule(NetPort::new(*port, AccessNet::BindTcp))?;
     }

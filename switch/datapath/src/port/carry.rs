@@ -25,6 +25,8 @@ pub enum Slow {
     Shared,
     /// A rule marks frames.
     Marks,
+    /// Trains above 64 KiB came from it lately, which the kernel's programs leave to the switch.
+    BigTrains,
     /// Coalescing toward the port is off or limited: the kernel would deliver trains as they are.
     Coalescing,
 }
@@ -41,6 +43,9 @@ impl fmt::Display for Slow {
             Slow::Rate => "it has a rate",
             Slow::Shared => "its frames are weighted or wait for room",
             Slow::Marks => "one of its rules marks frames",
+            Slow::BigTrains => {
+                "trains above 64 KiB come from it: set its device's `gso_max_size` or `gro_max_size` to 65536"
+            }
             Slow::Coalescing => "RSC toward it is off or limited",
         })
     }
@@ -82,11 +87,13 @@ pub(crate) fn why_slow_from(port: &Port) -> Option<Slow> {
     let marks = || acl.iter().any(|rule| matches!(rule.action, AclAction::Mark(_)));
     let hook = port.shared.hook.as_ref();
     let unchecked = *role == PortRole::Vnic && hook.is_some_and(|hook| !hook.is_checked());
+    let makes_big = || hook.is_some_and(|hook| hook.makes_big_trains());
     why_slow(port)
         .or_else(|| unchecked.then_some(Slow::Unchecked))
         .or_else(|| rate.is_some().then_some(Slow::Rate))
         .or_else(|| (*back_pressure || port.waits).then_some(Slow::Shared))
         .or_else(|| marks().then_some(Slow::Marks))
+        .or_else(|| makes_big().then_some(Slow::BigTrains))
 }
 
 /// Returns why flows to a port are the switch's. `None`: the kernel may carry them.

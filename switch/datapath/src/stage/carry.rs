@@ -16,6 +16,10 @@ use wire::{Kind, Traits};
 /// always seen.
 const LOOKS: usize = 4;
 
+/// The longest frame that the kernel's programs carry: a jumbogram (BIG TCP) has no length where
+/// they look for it.
+const LONGEST: u32 = 14 + 40 + 0xffff;
+
 /// Flows under way that were seen lately, by worker: one is offered when it is seen in a second
 /// turn, and then once a second. A flow of one frame is never offered.
 pub(crate) struct Recent {
@@ -68,6 +72,13 @@ impl Turn<'_> {
     ) {
         let hooks = (self.from.shared.hook.as_deref(), to.shared.hook.as_deref());
         let (Some(from_hook), Some(to_hook)) = hooks else { return };
+        let addressed = || {
+            let addressed = list.iter().filter(|run| run.cause == Cause::Addressed);
+            addressed.filter_map(|run| frames.get(run.places())).flatten()
+        };
+        if addressed().any(|frame| frame.len > LONGEST) {
+            return from_hook.note_big_train();
+        }
         if !from_hook.reaches(to_hook)
             || why_slow_from(self.from).is_some()
             || why_slow_to(to).is_some()
@@ -75,8 +86,7 @@ impl Turn<'_> {
             return;
         }
         let mut looks = 0;
-        let addressed = list.iter().filter(|run| run.cause == Cause::Addressed);
-        for frame in addressed.filter_map(|run| frames.get(run.places())).flatten() {
+        for frame in addressed() {
             let header = headers.get(frame.header);
             let is_edge = frame.parsed.kind == Kind::Tcp && is_edge(header, frame);
             if !is_edge && looks >= LOOKS {

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 /// How long the place of a removed flow rests, in nanoseconds.
 const REST: u64 = 1_000_000_000;
 
-/// A port's flows may be this many times what is free.
+/// The flows that count against a port may be this many times what is free.
 const SHARE: usize = 4;
 
 /// Counts of carried traffic.
@@ -85,6 +85,8 @@ pub(super) struct Ends {
 pub(super) struct Entry {
     pub(super) key: FlowKey,
     pub(super) ends: Ends,
+    /// The hook of whose share it is.
+    payer: u16,
     pub(super) generations: [u32; 2],
     pub(super) vlan: u16,
     /// When it was offered.
@@ -97,17 +99,19 @@ impl Entry {
     pub(super) fn new(
         key: FlowKey,
         ends: Ends,
+        payer: u16,
         generations: [u32; 2],
         vlan: u16,
         since: u64,
     ) -> Entry {
-        Entry { key, ends, generations, vlan, since, tallied: Tally::default() }
+        Entry { key, ends, payer, generations, vlan, since, tallied: Tally::default() }
     }
 }
 
 #[derive(Default)]
 struct HookState {
     is_used: bool,
+    /// The flows of its share.
     flows: usize,
     carried: Carried,
 }
@@ -164,14 +168,14 @@ impl Table {
         }
     }
 
-    /// Adds a flow. Returns its place; `None` if it is there, or there is no room for this port.
+    /// Adds a flow. Returns its place; `None` if it is there, or there is no room in its payer's share.
     pub(super) fn insert(&mut self, entry: Entry) -> Option<u32> {
-        let Entry { key, ends, .. } = entry;
+        let Entry { key, payer, .. } = entry;
         if self.by_key.contains_key(&key) {
             return None;
         }
         let free = self.most_flows - self.len() - self.resting.len();
-        let hook = self.hooks.get_mut(usize::from(ends.from))?;
+        let hook = self.hooks.get_mut(usize::from(payer))?;
         if hook.flows >= free * SHARE {
             return None;
         }
@@ -206,7 +210,7 @@ impl Table {
                 }
             }
         }
-        if let Some(hook) = self.hooks.get_mut(usize::from(entry.ends.from)) {
+        if let Some(hook) = self.hooks.get_mut(usize::from(entry.payer)) {
             hook.flows = hook.flows.saturating_sub(1);
         }
         self.resting.push_back((now, place));

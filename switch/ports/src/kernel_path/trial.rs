@@ -16,7 +16,7 @@ use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The carrier's result for a frame that it redirects: `TC_ACT_REDIRECT`.
 const REDIRECTED: u32 = 7;
@@ -93,7 +93,9 @@ impl Trial {
             pending: Mutex::default(),
             pending_count: AtomicUsize::new(0),
             may_wait: true,
+            is_station: true,
             changed: Changed::default(),
+            big_until: AtomicU64::new(0),
             link: None,
         })
     }

@@ -155,6 +155,21 @@ impl Kernel {
         }
     }
 
+    /// Has the stack take no IPv4 packet that arrives at a link: without an address there no source
+    /// is plausible, nothing is forwarded, and no ARP request is answered.
+    pub(super) fn believe_no_source(&self, index: u32) -> Result<()> {
+        /// `IFLA_INET_CONF`, and of it `IPV4_DEVCONF_FORWARDING`, `…_RP_FILTER`, `…_ARP_IGNORE`.
+        const CONFIGURATION: u16 = 1;
+        const SETTINGS: [(u16, &[u8]); 3] =
+            [(1, &0u32.to_ne_bytes()), (8, &1u32.to_ne_bytes()), (19, &8u32.to_ne_bytes())];
+        /// `AF_INET`
+        const INET: u16 = 2;
+        let configuration = nest(&[(CONFIGURATION, &nest(&SETTINGS))]);
+        let mut body = header(index);
+        attribute(&mut body, BY_FAMILY, &nest(&[(INET, &configuration)]));
+        self.0.ask(NEW_LINK, ACK, body).map(drop)
+    }
+
     /// Drops what arrives at a link before the host's stack gets it. Packet sockets have taken it by
     /// then, and so have filters of others.
     pub(super) fn drop_for_stack(&self, index: u32) -> Result<()> {

@@ -3,7 +3,9 @@
 
 use crate::support::{deliver, in_namespace, ip, take_until, udp_header, udp_vnet};
 use crate::veth::{ADDRESSES, OUR_MAC, THEIR_MAC, is_ours};
-use ports::kernel_path::{FLOWS, FlowKey, Glance, Hook, KernelPath, Offer, Start, TcpPhase};
+use ports::kernel_path::{
+    FLOWS, FlowKey, Glance, Hook, KernelPath, Moment, Offer, Start, TcpPhase,
+};
 use ports::packet::{self, Opened, PacketOptions};
 use ports::{IngressQueue, Slice};
 use std::time::Duration;
@@ -65,10 +67,15 @@ impl Bed {
     }
 }
 
-/// Opens a port at an interface, on this kernel path.
+/// Opens a station's port at an interface, on this kernel path.
 pub(crate) fn port(path: &KernelPath, name: &str) -> Opened {
+    open(path, name, true)
+}
+
+fn open(path: &KernelPath, name: &str, is_station: bool) -> Opened {
     let kernel_path = Some(path.clone());
-    let opened = packet::open(&PacketOptions { kernel_path, ..PacketOptions::new(name) });
+    let opened =
+        packet::open(&PacketOptions { kernel_path, is_station, ..PacketOptions::new(name) });
     let opened = opened.expect("open");
     assert!(opened.device.hook.is_some(), "{:?}", opened.degraded);
     opened
@@ -177,12 +184,7 @@ fn a_port_has_at_most_four_times_what_is_free() {
         assert!(bed.offer(1500, Start::Now));
         let [neighbour, flooder] = bed.hooks();
         let moment = flooder.moment();
-        let offer = |hook: &Hook, to: &Hook, number: u32| {
-            let [_, a, b, c] = number.to_be_bytes();
-            let header = udp_header(OUR_MAC, THEIR_MAC, [[10, a, b, c], [10, 9, 0, 2]], 2);
-            let key = Glance::read(&header).expect("a flow").key;
-            hook.offer(to, Offer { key, vlan: 1, mtu: 1500, moment, start: Start::Now })
-        };
+        let offer = |hook: &Hook, to: &Hook, number| hook.offer(to, numbered(number, moment));
         let start = std::time::Instant::now();
         let taken = (0..200_000).take_while(|number| offer(flooder, neighbour, *number)).count();
         println!("measured: {taken} flows in {:?}", start.elapsed());
@@ -192,6 +194,49 @@ fn a_port_has_at_most_four_times_what_is_free() {
         bed.path.extend_lease();
         bed.send(7);
         assert_eq!(numbers(bed.at_receiver(), 1), [7]);
+    });
+}
+
+/// Returns the offer of one of many flows.
+fn numbered(number: u32, moment: Moment) -> Offer {
+    let [_, a, b, c] = number.to_be_bytes();
+    let header = udp_header(OUR_MAC, THEIR_MAC, [[10, a, b, c], [10, 9, 0, 2]], 2);
+    let key = Glance::read(&header).expect("a flow").key;
+    Offer { key, vlan: 1, mtu: 1500, moment, start: Start::Now }
+}
+
+/// A flood of connections to one guest kept the flows of all others from the uplink.
+#[test]
+fn a_flood_from_an_uplink_leaves_room_for_its_other_receivers() {
+    in_namespace(|| {
+        let Some(bed) = Bed::make() else { return };
+        ip("link add millc0 type veth peer name millc1");
+        ip("link set millc0 up");
+        let opened = open(&bed.path, "millc0", false);
+        let uplink = opened.device.hook.as_deref().expect("a hook");
+        let [flooded, neighbour] = bed.hooks();
+        let moment = uplink.moment();
+        let taken =
+            (0..200_000).take_while(|n| uplink.offer(flooded, numbered(*n, moment))).count();
+        assert!((100_000..FLOWS * 4 / 5 + 2).contains(&taken), "{taken}");
+        assert!((200_000..201_000).all(|n| uplink.offer(neighbour, numbered(n, moment))));
+    });
+}
+
+/// Shorter trains overtook those that are too long for the programs.
+#[test]
+fn a_train_that_is_too_big_leaves_its_port_s_flows_to_the_switch() {
+    in_namespace(|| {
+        let Some(mut bed) = Bed::make() else { return };
+        assert!(bed.offer(1500, Start::Now));
+        bed.send(1);
+        assert_eq!(numbers(bed.at_receiver(), 1), [1]);
+        let [from, to] = bed.hooks();
+        from.note_big_train();
+        assert_eq!([from, to].map(Hook::makes_big_trains), [true, false]);
+        bed.path.settle();
+        bed.send(2);
+        assert_eq!(numbers(bed.at_switch(), 1), [2]);
     });
 }
 

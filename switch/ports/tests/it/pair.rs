@@ -218,6 +218,87 @@ fn the_host_stack_gets_nothing_and_the_port_gets_all() {
     });
 }
 
+/// Frames that an `ifb` device sent on are marked so that packet sockets and filters are skipped.
+#[test]
+fn what_an_ifb_marks_does_not_reach_the_host_stack_either() {
+    beside(|netns| {
+        let pair = veth::open(&options(Some(netns))).unwrap();
+        assert_eq!(pair.degraded, [""; 0]);
+        let has_ifb = there(netns, || {
+            let made = Command::new("ip").args(["link", "add", "ifb9", "type", "ifb"]).status();
+            made.is_ok_and(|status| status.success())
+        });
+        if !has_ifb {
+            return eprintln!("skipped: needs the kernel's ifb");
+        }
+        ip("link set lo up");
+        ip("addr add 10.9.0.7/32 dev lo");
+        ip("-6 addr add fd09::7/128 dev lo nodad");
+        let servers =
+            [UdpSocket::bind(("10.9.0.7", TO_PORT)), UdpSocket::bind(("fd09::7", TO_PORT))]
+                .map(|server| server.expect("bind"));
+        let clients = there(netns, clients_by_ifb);
+        let receives = |clients: &[UdpSocket; 2]| {
+            let before = arrived();
+            clients[0].send_to(b"four", ("10.9.0.7", TO_PORT)).expect("send");
+            clients[1].send_to(b"six", ("fd09::7", TO_PORT)).expect("send");
+            while arrived() < before + 2 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // The kernel takes them in softirqs of the processor that sent them, one after the other.
+            std::thread::sleep(Duration::from_millis(20));
+            servers.each_ref().map(|server| {
+                server.set_nonblocking(true).expect("set");
+                server.recv(&mut [0; 64]).is_ok()
+            })
+        };
+        assert_eq!(receives(&clients), [false; 2], "the host's stack got it");
+        // Without the settings it would.
+        for (setting, value) in
+            [("ipv6/conf/millhost/disable_ipv6", "0"), ("ipv4/conf/millhost/rp_filter", "0")]
+        {
+            std::fs::write(format!("/proc/sys/net/{setting}"), value).expect("a setting");
+        }
+        ip("route add 10.9.0.1/32 dev millhost");
+        ip("-6 route add fd09::1/128 dev millhost");
+        assert_eq!(receives(&clients), [true; 2], "this kernel has closed the way");
+    });
+}
+
+/// Returns sockets of the container whose frames leave by eth0 by way of its `ifb9`.
+fn clients_by_ifb() -> [UdpSocket; 2] {
+    ip("link add a0 type veth peer name a1");
+    for device in ["a0", "a1", "ifb9"] {
+        ip(&format!("link set {device} up"));
+    }
+    ip("addr add 10.9.0.1/24 dev a0");
+    ip("-6 addr add fd09::1/64 dev a0 nodad");
+    for address in ["10.9.0.7", "fd09::7"] {
+        ip(&format!("neigh replace {address} lladdr {HOST_MAC} dev a0"));
+    }
+    // From a1 to eth0, and there by way of the ifb device.
+    let redirect = "protocol all u32 match u32 0 0";
+    for words in [
+        "qdisc add dev a1 clsact".into(),
+        format!("filter add dev a1 ingress {redirect} action mirred egress redirect dev eth0"),
+        "qdisc add dev eth0 clsact".into(),
+        format!(
+            "filter add dev eth0 egress {redirect} indev a1 action mirred egress redirect dev ifb9"
+        ),
+    ] {
+        let status = Command::new("tc").args(words.split(' ')).status();
+        assert!(status.expect("tc").success(), "tc {words}");
+    }
+    [("10.9.0.1", 0), ("fd09::1", 0)].map(|from| UdpSocket::bind(from).expect("bind"))
+}
+
+/// Returns the frames that have arrived at the host's end.
+fn arrived() -> u64 {
+    let all = std::fs::read_to_string("/proc/thread-self/net/dev").expect("counters");
+    let line = all.lines().find_map(|line| line.trim().strip_prefix("millhost:")).expect("a line");
+    line.split_whitespace().nth(1).and_then(|frames| frames.parse().ok()).expect("a number")
+}
+
 #[test]
 fn trains_pass_whole_both_ways_with_unfinished_checksums() {
     beside(|netns| {
