@@ -504,12 +504,12 @@ fn degraded(port: &Picture) -> Option<Problem> {
     }
     (!port.degraded.is_empty()).then(|| {
         Problem::new(format!(
-            "port {}: the switch does offloads in software because the kernel lacks them",
+            "port {}: the kernel lacks or refuses something that the port would use",
             port.name
         ))
         .seen(port.degraded.join("; "))
-        .wanted("all offloads in the kernel")
-        .remedy("use a newer kernel; without one only speed is lost")
+        .wanted("all of it")
+        .remedy("what is said there; else a newer kernel: without offloads only speed is lost")
     })
 }
 

@@ -133,7 +133,7 @@ fn a_flow_that_a_rule_denies_or_that_is_captured_is_carried_no_more() {
         let stream = Stream::start(route, Duration::ZERO);
         bed.wait_for_carried("carried_egress_frames", 0);
         for (change, back) in [
-            ("acl add box deny in tcp", "acl remove box 1"),
+            ("acl add box deny out tcp", "acl remove box 1"),
             ("port set box kernel-path=off", "port set box kernel-path=auto"),
             ("port set box rate-to=10Gbit", "port set box rate-to="),
         ] {

@@ -46,6 +46,17 @@ fn host_ends() -> Vec<String> {
     shown.lines().filter(is_end).map(|line| line.split('@').next().unwrap().to_owned()).collect()
 }
 
+/// Checks that the host's own stack takes nothing at a link, by whatever way it comes.
+fn has_no_stack(link: &str) {
+    for (setting, wanted) in
+        [("ipv6/conf/LINK/disable_ipv6", "1"), ("ipv4/conf/LINK/rp_filter", "1")]
+    {
+        let path = format!("/proc/sys/net/{}", setting.replace("LINK", link));
+        let seen = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+        assert_eq!(seen.trim(), wanted, "{path}");
+    }
+}
+
 fn run_for(line: &str) -> String {
     let mut words = line.split(' ');
     output_of(Command::new(words.next().unwrap()).args(words))
@@ -74,7 +85,9 @@ fn two_containers_talk_and_removal_leaves_nothing() {
         assert!(switch.counter("b", "/egress_trains") > 100);
         let addresses = run_for("ip -o address show");
         assert!(!addresses.contains("mill"), "a host end has an address: {addresses}");
-        assert_eq!(host_ends().len(), 2);
+        let ends = host_ends();
+        assert_eq!(ends.len(), 2);
+        ends.iter().for_each(|end| has_no_stack(end.split(": ").last().unwrap()));
         for name in ["a", "b"] {
             switch.tell(&format!("port remove {name}"));
         }

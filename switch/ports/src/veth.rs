@@ -23,7 +23,7 @@ use kernel::{Kernel, NewPair, Seen};
 use rustix::fs::fstat;
 use rustix::io::Errno;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use wire::Mac;
@@ -216,7 +216,9 @@ pub fn set_mtu(host: &Link, inside: &Link, mtu: u32) -> Result<(), LinkError> {
 /// Has the stack drop IPv6 packets that arrive at a link of this namespace.
 fn without_ipv6(name: &str) -> io::Result<()> {
     let setting = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
-    match fs::write(&setting, "1") {
+    // Not created or cut off, which would be further rights.
+    let written = fs::OpenOptions::new().write(true).open(&setting);
+    match written.and_then(|mut file| file.write_all(b"1")) {
         // The kernel has no IPv6, or the link's MTU is too small for it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(_) if fs::read_to_string(&setting).is_ok_and(|found| found.trim() == "1") => Ok(()),
@@ -227,7 +229,9 @@ fn without_ipv6(name: &str) -> io::Result<()> {
 /// Returns what it means that a link's stack could not be kept out.
 fn by_ifb(name: &str, protocol: &str, error: &io::Error) -> String {
     format!(
-        "{name}: a container with CAP_NET_ADMIN can send to the host's own {protocol} stack, past the switch, as the kernel          refuses the setting that prevents it ({error}): `sysctl -w net.ipv6.conf.{name}.disable_ipv6=1          net.ipv4.conf.{name}.rp_filter=1 net.ipv4.conf.{name}.arp_ignore=8`"
+        "{name}: a container with CAP_NET_ADMIN can send to the host's own {protocol} stack, past the switch, as a setting is \
+         refused ({error}): `sysctl -w net.ipv6.conf.{name}.disable_ipv6=1 net.ipv4.conf.{name}.rp_filter=1 \
+         net.ipv4.conf.{name}.arp_ignore=8`"
     )
 }
 

@@ -36,7 +36,11 @@ pub(super) fn allow(
         rules = rule(rules, directory, sockets)?;
     }
     // A veth port does without the host's IPv6 stack.
-    rules = rule(rules, Path::new("/proc/sys/net/ipv6/conf"), AccessFs::WriteFile.into())?;
+    rules = rule(
+        rules,
+        Path::new("/proc/sys/net/ipv6/conf"),
+        AccessFs::ReadFile | AccessFs::WriteFile,
+    )?;
     for port in &allowed.tcp {
         rules = rules.add_rule(NetPort::new(*port, AccessNet::BindTcp))?;
     }
