@@ -114,8 +114,9 @@ fn fuzz_commands() {
         let set = told(&before);
         session.suspend();
         let record = session.suspended(Instant::now() + Duration::from_secs(10)).unwrap();
+        let listener = session.listener().map(Result::unwrap);
         drop(session);
-        let inherited = Inherited { listener: None, session: Some(record) };
+        let inherited = Inherited { listener, session: Some(record) };
         let session = Session::open_with(telling(&socket, &after), inherited).unwrap();
         until("it goes on", || session.status().negotiated.pairs > 0);
         compare(&set, &told(&after));
