@@ -68,6 +68,8 @@ pub(crate) struct Picture {
     pub(crate) not_steered: Option<String>,
     /// Whether the device merges what it receives in a way of its own (LRO).
     pub(crate) merges_by_lro: bool,
+    /// What could not be set to keep the host's own stack from the device.
+    pub(crate) exposed: Vec<String>,
     /// An address of the host on the device of an uplink.
     pub(crate) host_address: Option<Ipv4Addr>,
     /// The members of a team.
@@ -110,6 +112,7 @@ impl Picture {
             is_xdp: matches!(port.device(), Device::Xdp(_)),
             not_steered: None,
             merges_by_lro: false,
+            exposed: Vec::new(),
             host_address: None,
             members: Vec::new(),
             member: port.team_member.as_ref().map(ToString::to_string),
@@ -172,6 +175,7 @@ pub(crate) fn findings(ports: &[Picture]) -> Vec<FindingBody> {
             (Kind::RscNotOperational, rsc_not_operational(port)),
             (Kind::UplinkCoalesces, uplink_coalesces(port)),
             (Kind::LargeReceive, large_receive(port)),
+            (Kind::HostStackOpen, host_stack_open(port)),
             (if port.is_xdp { Kind::XdpLimits } else { Kind::Software }, degraded(port)),
             (Kind::KernelHash, not_steered(port)),
             (Kind::PathDown, team::path_down(port)),
@@ -494,6 +498,17 @@ fn large_receive(port: &Picture) -> Option<Problem> {
     })
 }
 
+fn host_stack_open(port: &Picture) -> Option<Problem> {
+    (!port.exposed.is_empty()).then(|| {
+        let problem = Problem::new(format!(
+            "port {}: its container may reach the host's own stack past the switch",
+            port.name
+        ));
+        let problem = problem.seen(port.exposed.join("; "));
+        problem.wanted("a host's end without a stack").remedy("each names its own")
+    })
+}
+
 fn degraded(port: &Picture) -> Option<Problem> {
     if port.is_xdp && !port.degraded.is_empty() {
         let problem = Problem::new(format!("port {}: AF_XDP has limits on this device", port.name));
@@ -504,12 +519,12 @@ fn degraded(port: &Picture) -> Option<Problem> {
     }
     (!port.degraded.is_empty()).then(|| {
         Problem::new(format!(
-            "port {}: the kernel lacks or refuses something that the port would use",
+            "port {}: the switch does offloads in software because the kernel lacks them",
             port.name
         ))
         .seen(port.degraded.join("; "))
-        .wanted("all of it")
-        .remedy("what is said there; else a newer kernel: without offloads only speed is lost")
+        .wanted("all offloads in the kernel")
+        .remedy("use a newer kernel; without one only speed is lost")
     })
 }
 
@@ -646,6 +661,19 @@ mod tests {
         for part in ["`ethtool -k e` shows", "`ethtool -K e gro off lro off`", "tso off gso off`"] {
             assert!(remedy.contains(part), "{part} is missing: {remedy}");
         }
+    }
+
+    #[test]
+    fn a_host_s_end_with_a_stack_is_told() {
+        let text = "[[port]]\nname='a'\nveth='eth0'\nnetns='a'";
+        let mut port = Picture::of(&Config::from_toml("t", text).unwrap().ports[0]);
+        assert!(findings(std::slice::from_ref(&port)).is_empty());
+        port.exposed = vec!["IPv6: `sysctl`".to_owned()];
+        let found = findings(&[port]);
+        assert_eq!(
+            (&*found[0].kind, &*found[0].problem.seen),
+            ("host_stack_open", "IPv6: `sysctl`")
+        );
     }
 
     #[test]

@@ -110,6 +110,12 @@ pub trait Watch: Send {
         Vec::new()
     }
 
+    /// Returns what could not be set to keep the host's own stack from the device, each as a sentence
+    /// with its remedy.
+    fn exposed(&self) -> &[String] {
+        &[]
+    }
+
     /// Whether the device merges what it receives in a way of its own (LRO).
     fn merges_by_lro(&self) -> bool {
         false

@@ -56,7 +56,6 @@ pub(crate) fn open(
     }
     let mut opened = packet::open_interface(port, options, store)?;
     opened.device.mac = Some(pair.inside.mac().map_err(of_link)?);
-    opened.degraded.extend(pair.degraded);
     let index = pair.inside.index().map_err(of_link)?;
     let inside = HostLink {
         link: pair.inside,
@@ -67,8 +66,13 @@ pub(crate) fn open(
         fit: None,
         keeping: None,
     };
-    let Interface { device, degraded, link: host, earlier_mac } = opened;
-    Ok(Opened { device, degraded, watch: Box::new(VethWatch { host, inside }), earlier_mac })
+    let (exposed, Interface { device, degraded, link: host, earlier_mac }) = (pair.exposed, opened);
+    Ok(Opened {
+        device,
+        degraded,
+        watch: Box::new(VethWatch { host, inside, exposed }),
+        earlier_mac,
+    })
 }
 
 /// Removes the pair of a port that was removed, if there is one.
@@ -127,6 +131,7 @@ struct VethWatch {
     host: HostLink,
     /// The container's end.
     inside: HostLink,
+    exposed: Vec<String>,
 }
 
 impl Watch for VethWatch {
@@ -137,6 +142,10 @@ impl Watch for VethWatch {
         }
         let host = self.host.state();
         DeviceState { mtu: host.mtu.min(inside.mtu), ..host }
+    }
+
+    fn exposed(&self) -> &[String] {
+        &self.exposed
     }
 
     fn links(&self) -> Vec<(String, u16)> {

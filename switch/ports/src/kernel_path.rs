@@ -456,8 +456,9 @@ impl Hook {
     pub fn withdraw(&self) {
         // In this order: an offer that reads the new generation also sees that it is too late.
         self.shared.changes.note(&self.changed);
-        let next = self.generation().wrapping_add(1);
-        self.shared.generation(self.number).store(pair(next, 0), Ordering::Release);
+        let next = |word| Some(pair(first(word).wrapping_add(1), 0));
+        let generation = self.shared.generation(self.number);
+        let _ = generation.fetch_update(Ordering::Release, Ordering::Relaxed, next);
     }
 
     /// Notes that a train came from the port that is longer than any the programs carry: for a while

@@ -13,7 +13,7 @@
 //! what arrives there once packet sockets have it. Otherwise the host would answer ARP for its own
 //! addresses, and a container would reach it past the switch. A container that may configure its
 //! end can mark frames so that they pass both sockets and filter (an `ifb` device does): the stack
-//! does without IPv6 there, believes no IPv4 source and answers no ARP.
+//! does without IPv6 there, believes no IPv4 source but 0.0.0.0, and answers no ARP.
 
 mod kernel;
 
@@ -62,8 +62,9 @@ pub struct Pair {
     pub host: Link,
     /// The container's end.
     pub inside: Link,
-    /// What this kernel does not do, as text for people; usually empty.
-    pub degraded: Vec<String>,
+    /// What could not be set to keep the host's own stack from the pair, each as a sentence with its
+    /// remedy; usually empty.
+    pub exposed: Vec<String>,
 }
 
 /// Why a pair could not be opened or removed.
@@ -126,21 +127,21 @@ pub fn open(options: &VethOptions) -> Result<Pair, VethError> {
     let index = find_or_make(&kernel, options, &host, &inside)?;
     kernel.assign_no_address(index).map_err(failed("keep its host end without address"))?;
     kernel.describe(index, &options.alias).map_err(failed("describe its host end"))?;
-    let mut degraded = Vec::new();
+    let mut exposed = Vec::new();
     if let Err(error) = kernel.drop_for_stack(index) {
-        degraded.push(format!(
+        exposed.push(format!(
             "{}: the host's own stack receives the container's frames too, as the kernel refuses a filter ({error}): load \
              the modules sch_ingress and cls_bpf",
             options.host.name
         ));
     }
     if let Err(error) = kernel.believe_no_source(index) {
-        degraded.push(by_ifb(&options.host.name, "IPv4", &error.into()));
+        exposed.push(by_ifb(&options.host.name, "IPv4", &error.into()));
     }
     if let Err(error) = without_ipv6(&options.host.name) {
-        degraded.push(by_ifb(&options.host.name, "IPv6", &error));
+        exposed.push(by_ifb(&options.host.name, "IPv6", &error));
     }
-    let pair = Pair { host, inside, degraded };
+    let pair = Pair { host, inside, exposed };
     if let Some(mtu) = options.mtu {
         set_mtu(&pair.host, &pair.inside, mtu.into())?;
     }
@@ -208,7 +209,7 @@ pub fn set_mtu(host: &Link, inside: &Link, mtu: u32) -> Result<(), LinkError> {
         doing: "keep it without address",
         source: error.into(),
     })?;
-    // At worst as where the kernel does not permit it when the pair is opened, which is said then.
+    // A kernel that refuses this has refused it when the pair was opened, and the port says so.
     let _ = without_ipv6(host.name());
     host.set_up(is_up)
 }

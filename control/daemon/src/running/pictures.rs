@@ -154,6 +154,7 @@ fn picture(
         picture.mac = port.config.mac.map(|mac| mac.0).or(open.mac);
         picture.degraded.clone_from(&open.degraded);
         picture.merges_by_lro = open.watch.merges_by_lro();
+        picture.exposed = open.watch.exposed().to_vec();
         picture.host_address = open.watch.host_address().filter(|_| is_uplink);
         if let Spread::Hash(reason) = open.watch.spread() {
             picture.not_steered = Some(reason);

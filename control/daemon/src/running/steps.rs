@@ -183,7 +183,7 @@ impl Running {
             Ok(open) => {
                 let text = format!("port {} is open: {}", port.name, port.device());
                 self.journal.note(Level::INFO, now, text);
-                for text in &open.degraded {
+                for text in open.degraded.iter().chain(open.watch.exposed()) {
                     tracing::warn!(target: "control::running::steps", "port {}: {text}", port.name);
                 }
                 PortDevice::Open(Box::new(open))

@@ -35,7 +35,10 @@ pub(super) fn allow(
     for directory in &allowed.sockets {
         rules = rule(rules, directory, sockets)?;
     }
-    // A veth port does without the host's IPv6 stack.
+    // A veth port does without the host's IPv6 stack. Kept open, or the kernel may make the
+    // directory's inode anew, for which the rule does not hold.
+    let directory = PathFd::new("/proc/sys/net/ipv6/conf").ok();
+    std::mem::forget(directory);
     rules = rule(
         rules,
         Path::new("/proc/sys/net/ipv6/conf"),

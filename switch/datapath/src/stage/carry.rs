@@ -16,9 +16,9 @@ use wire::{Kind, Traits};
 /// always seen.
 const LOOKS: usize = 4;
 
-/// The longest frame that the kernel's programs carry: a jumbogram (BIG TCP) has no length where
-/// they look for it.
-const LONGEST: u32 = 14 + 40 + 0xffff;
+/// The longest frame that the kernel's programs carry for both IP versions: longer packets (BIG TCP)
+/// have no length where they look for it.
+const LONGEST: u32 = 14 + 0xffff;
 
 /// Flows under way that were seen lately, by worker: one is offered when it is seen in a second
 /// turn, and then once a second. A flow of one frame is never offered.

@@ -295,22 +295,30 @@ mod tests {
     /// made it.
     #[test]
     fn a_rest_leaves_the_descriptor_where_it_is() {
-        let (device, _peer) = memory::open(4, ports::Offloads::empty(), 1500).unwrap();
+        let (device, peer) = memory::open(8, ports::Offloads::empty(), 1500).unwrap();
         let queue = |ingress| OwnedQueue::new(PortId(0), 0, ingress, Arc::default());
         let mut queues: Vec<_> = device.ingress.into_iter().map(queue).collect();
         let mut waiter = Waiter::new(Wait::Never, Instant::now()).unwrap();
         let info = format!("/proc/self/fdinfo/{}", waiter.epoll.as_fd().as_raw_fd());
         let watched = || std::fs::read_to_string(&info).unwrap().matches("tfd:").count();
-        let soon = |waiter: &Waiter| Some(waiter.now() + Nanos(20_000));
+        let is_woken = |waiter: &Waiter| {
+            let mut events = [epoll::Event {
+                flags: epoll::EventFlags::empty(),
+                data: epoll::EventData::new_u64(0),
+            }];
+            let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+            epoll::wait(&waiter.epoll, &mut events[..], Some(&now)).unwrap() > 0
+        };
         waiter.watch(&mut queues[0]);
+        assert!(peer.send(VnetHeader::default(), &[0; 60]));
         for _ in 0..3 {
-            let (now, end) = (waiter.now(), soon(&waiter));
-            queues[0].resting_until = end;
+            assert!(is_woken(&waiter));
+            let now = waiter.now();
+            queues[0].resting_until = Some(now + Nanos(20_000));
             assert!(waiter.idle(&mut queues, (now, None), || false));
             assert_eq!((queues[0].watch, watched()), (Watch::Muted, 2));
-            queues[0].resting_until = None;
-            let (now, end) = (waiter.now(), soon(&waiter));
-            assert!(waiter.idle(&mut queues, (now, end), || false));
+            assert!(!is_woken(&waiter), "a queue at rest wakes nobody");
+            waiter.watch(&mut queues[0]);
             assert_eq!((queues[0].watch, watched()), (Watch::On, 2));
         }
         waiter.forget(&mut queues[0]);

@@ -11,6 +11,9 @@ const REST: u64 = 1_000_000_000;
 /// The flows that count against a port may be this many times what is free.
 const SHARE: usize = 4;
 
+/// The part of the table that flows from uplinks leave free: outsiders can flood many ports at once.
+const KEPT: usize = 5;
+
 /// Counts of carried traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -85,7 +88,7 @@ pub(super) struct Ends {
 pub(super) struct Entry {
     pub(super) key: FlowKey,
     pub(super) ends: Ends,
-    /// The hook of whose share it is.
+    /// The hook in whose share it counts; another than the one it comes from if that is an uplink.
     payer: u16,
     pub(super) generations: [u32; 2],
     pub(super) vlan: u16,
@@ -170,11 +173,12 @@ impl Table {
 
     /// Adds a flow. Returns its place; `None` if it is there, or there is no room in its payer's share.
     pub(super) fn insert(&mut self, entry: Entry) -> Option<u32> {
-        let Entry { key, payer, .. } = entry;
+        let Entry { key, ends, payer, .. } = entry;
         if self.by_key.contains_key(&key) {
             return None;
         }
-        let free = self.most_flows - self.len() - self.resting.len();
+        let kept = if payer == ends.from { 0 } else { self.most_flows / KEPT };
+        let free = (self.most_flows - self.len() - self.resting.len()).saturating_sub(kept);
         let hook = self.hooks.get_mut(usize::from(payer))?;
         if hook.flows >= free * SHARE {
             return None;

@@ -155,8 +155,9 @@ impl Kernel {
         }
     }
 
-    /// Has the stack take no IPv4 packet that arrives at a link: without an address there no source
-    /// is plausible, nothing is forwarded, and no ARP request is answered.
+    /// Has the stack take no IPv4 packet that arrives at a link but broadcasts and multicasts from
+    /// 0.0.0.0: without an address there no other source is plausible, nothing is forwarded, and no
+    /// ARP request is answered.
     pub(super) fn believe_no_source(&self, index: u32) -> Result<()> {
         /// `IFLA_INET_CONF`, and of it `IPV4_DEVCONF_FORWARDING`, `…_RP_FILTER`, `…_ARP_IGNORE`.
         const CONFIGURATION: u16 = 1;

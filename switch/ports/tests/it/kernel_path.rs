@@ -218,7 +218,8 @@ fn a_flood_from_an_uplink_leaves_room_for_its_other_receivers() {
         let moment = uplink.moment();
         let taken =
             (0..200_000).take_while(|n| uplink.offer(flooded, numbered(*n, moment))).count();
-        assert!((100_000..FLOWS * 4 / 5 + 2).contains(&taken), "{taken}");
+        // Four fifths of what is not kept for others than uplinks.
+        assert!((80_000..FLOWS * 16 / 25 + 2).contains(&taken), "{taken}");
         assert!((200_000..201_000).all(|n| uplink.offer(neighbour, numbered(n, moment))));
     });
 }

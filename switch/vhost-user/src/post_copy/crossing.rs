@@ -111,7 +111,7 @@ impl Crossing {
     fn stop(&self) -> Option<Stopped> {
         let told = self.ferry.ask(&Order::Stop(self.place));
         if told.is_err() {
-            // Nothing is a reason to refuse: the rest of what it says is believed no longer.
+            // A sound ferry refuses no stop. What else this one says is not believed.
             self.ferry.abandon();
         }
         told.ok().map(Stopped::of)
@@ -135,7 +135,8 @@ impl Crossing {
             let stopped = self.stop();
             let began = Instant::now();
             // No worker takes from a ring that is disabled.
-            let is_taken = slot.with(|running| running.queue.is_enabled()).unwrap_or_default();
+            let is_taken =
+                slot.change(|running| running.is_some_and(|running| running.queue.is_enabled()));
             let waits = || began.elapsed() < DRAIN && !self.ferry.has_failed();
             while is_taken && !self.relay.is_drained() && waits() {
                 thread::sleep(Duration::from_micros(100));
