@@ -225,20 +225,15 @@ fn what_an_ifb_marks_does_not_reach_the_host_stack_either() {
     beside(|netns| {
         let pair = veth::open(&options(Some(netns))).unwrap();
         assert_eq!(pair.exposed, [""; 0]);
-        let has_ifb = there(netns, || {
-            let made = Command::new("ip").args(["link", "add", "ifb9", "type", "ifb"]).status();
-            made.is_ok_and(|status| status.success())
-        });
-        if !has_ifb {
-            return eprintln!("skipped: needs the kernel's ifb");
-        }
         ip("link set lo up");
         ip("addr add 10.9.0.7/32 dev lo");
         ip("-6 addr add fd09::7/128 dev lo nodad");
         let servers =
             [UdpSocket::bind(("10.9.0.7", TO_PORT)), UdpSocket::bind(("fd09::7", TO_PORT))]
                 .map(|server| server.expect("bind"));
-        let clients = there(netns, clients_by_ifb);
+        let Some(clients) = there(netns, clients_by_ifb) else {
+            return eprintln!("skipped: needs the kernel's ifb, u32 and mirred");
+        };
         let receives = |limit: Duration| {
             let before = arrived();
             clients[0].send_to(b"four", ("10.9.0.7", TO_PORT)).expect("send");
@@ -267,9 +262,25 @@ fn what_an_ifb_marks_does_not_reach_the_host_stack_either() {
     });
 }
 
-/// Returns sockets of the container whose frames leave by eth0 by way of its `ifb9`.
-fn clients_by_ifb() -> [UdpSocket; 2] {
-    ip("link add a0 type veth peer name a1");
+/// Returns sockets of the container whose frames leave by eth0 by way of an `ifb` device; `None` if
+/// the kernel cannot do that.
+fn clients_by_ifb() -> Option<[UdpSocket; 2]> {
+    let redirect = "protocol all u32 match u32 0 0";
+    for line in [
+        "ip link add a0 type veth peer name a1".into(),
+        "ip link add ifb9 type ifb".into(),
+        // From a1 to eth0, and there by way of the ifb device.
+        "tc qdisc add dev a1 clsact".into(),
+        format!("tc filter add dev a1 ingress {redirect} action mirred egress redirect dev eth0"),
+        "tc qdisc add dev eth0 clsact".into(),
+        format!(
+            "tc filter add dev eth0 egress {redirect} indev a1 action mirred egress redirect dev ifb9"
+        ),
+    ] {
+        let (program, words) = line.split_once(' ').expect("words");
+        let status = Command::new(program).args(words.split(' ')).status();
+        status.ok().filter(|status| status.success())?;
+    }
     for device in ["a0", "a1", "ifb9"] {
         ip(&format!("link set {device} up"));
     }
@@ -278,20 +289,7 @@ fn clients_by_ifb() -> [UdpSocket; 2] {
     for address in ["10.9.0.7", "fd09::7"] {
         ip(&format!("neigh replace {address} lladdr {HOST_MAC} dev a0"));
     }
-    // From a1 to eth0, and there by way of the ifb device.
-    let redirect = "protocol all u32 match u32 0 0";
-    for words in [
-        "qdisc add dev a1 clsact".into(),
-        format!("filter add dev a1 ingress {redirect} action mirred egress redirect dev eth0"),
-        "qdisc add dev eth0 clsact".into(),
-        format!(
-            "filter add dev eth0 egress {redirect} indev a1 action mirred egress redirect dev ifb9"
-        ),
-    ] {
-        let status = Command::new("tc").args(words.split(' ')).status();
-        assert!(status.expect("tc").success(), "tc {words}");
-    }
-    [("10.9.0.1", 0), ("fd09::1", 0)].map(|from| UdpSocket::bind(from).expect("bind"))
+    Some([("10.9.0.1", 0), ("fd09::1", 0)].map(|from| UdpSocket::bind(from).expect("bind")))
 }
 
 /// Returns the frames that have arrived at the host's end.
