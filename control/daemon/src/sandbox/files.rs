@@ -37,13 +37,11 @@ pub(super) fn allow(
     }
     // A veth port does without the host's IPv6 stack. Kept open, or the kernel may make the
     // directory's inode anew, for which the rule does not hold.
-    let directory = PathFd::new("/proc/sys/net/ipv6/conf").ok();
-    std::mem::forget(directory);
-    rules = rule(
-        rules,
-        Path::new("/proc/sys/net/ipv6/conf"),
-        AccessFs::ReadFile | AccessFs::WriteFile,
-    )?;
+    if let Ok(directory) = PathFd::new("/proc/sys/net/ipv6/conf") {
+        let access = AccessFs::ReadFile | AccessFs::WriteFile;
+        rules = rules.add_rule(PathBeneath::new(&directory, access))?;
+        std::mem::forget(directory);
+    }
     for port in &allowed.tcp {
         rules = rules.add_rule(NetPort::new(*port, AccessNet::BindTcp))?;
     }

@@ -231,6 +231,7 @@ fn what_an_ifb_marks_does_not_reach_the_host_stack_either() {
         let servers =
             [UdpSocket::bind(("10.9.0.7", TO_PORT)), UdpSocket::bind(("fd09::7", TO_PORT))]
                 .map(|server| server.expect("bind"));
+        servers.iter().for_each(|server| server.set_nonblocking(true).expect("set"));
         let Some(clients) = there(netns, clients_by_ifb) else {
             return eprintln!("skipped: needs the kernel's ifb, u32 and mirred");
         };
@@ -243,7 +244,6 @@ fn what_an_ifb_marks_does_not_reach_the_host_stack_either() {
             let start = Instant::now();
             while got != [true; 2] && start.elapsed() < limit {
                 for (server, got) in servers.iter().zip(&mut got) {
-                    server.set_nonblocking(true).expect("set");
                     *got |= server.recv(&mut [0; 64]).is_ok();
                 }
             }
