@@ -210,6 +210,8 @@ fn a_port_is_captured_removed_and_added_on_the_page_which_asks_before_it_removes
         browser.wait("it is told", &form_has("capture", "are in guest.pcapng"));
         let _ = ping.kill();
         ping.wait().unwrap();
+        // The bytes are read after the page has said it.
+        browser.wait("its first bytes are read", "globalThis.downloaded !== undefined");
         let file = browser.value("globalThis.downloaded");
         assert_eq!(file["magic"], serde_json::json!([0x0a, 0x0d, 0x0d, 0x0a]), "{file}");
         assert!(file["size"].as_u64().is_some_and(|size| size > 100), "{file}");
