@@ -291,6 +291,20 @@ mod tests {
         assert!(!waiter.idle(&mut queues, (now, None), || true), "a command is pending");
     }
 
+    /// Each sleep was rounded up to a millisecond, twenty times what a guest asks of a signal that is
+    /// held back.
+    #[test]
+    fn a_sleep_ends_in_less_than_a_millisecond() {
+        let mut waiter = Waiter::new(Wait::Never, Instant::now()).unwrap();
+        let fastest = (0..200).map(|_| {
+            let now = waiter.now();
+            assert!(waiter.idle(&mut [], (now, Some(now + Nanos(50_000))), || false));
+            waiter.now().since(now)
+        });
+        let fastest = fastest.min().unwrap();
+        assert!((Nanos(50_000)..Nanos::MILLISECOND).contains(&fastest), "{fastest:?}");
+    }
+
     /// Each rest removed and added the descriptor, which took as long as the file's other watchers
     /// made it.
     #[test]
